@@ -31,9 +31,8 @@ MOST_CTAS: Final = 8  # of a problem, where not all of a cluster are followed
 
 class Sizes(NamedTuple):
     """A problem with the leading strides of A, B and C in elements, and the number of products of a
-    batch, or of groups, which are at their `ends` where these are known. Addresses and strides are
-    multiples of `align` bytes and of no more, or of what the record declares where that is
-    more."""
+    batch, or of groups, which are at their `ends` where these are known. Addresses are multiples of
+    `align` bytes and of no more, or of what the record declares where that is more."""
 
     m: int
     n: int

@@ -177,10 +177,36 @@ def tested(fields: Mapping[str, Any]) -> list[Sizes]:
         for part, i in itertools.product((1, 3), (3, 7)):
             shapes.append((rows + 3, columns + 8, i * step + part * step // 5 + 3))
     small = [sizes for sizes in make(fields, shapes) if memory(fields, sizes) <= SMALL_BYTES]
-    if any(int(fields["align"][name]) < 16 for name in "abc"):
-        for align in (4, 8, 16):
-            small += make(fields, shapes[4:8], align=align)
-    return small
+    if all(int(fields["align"][name]) >= 16 for name in "abc"):
+        return small
+    small = [spread(fields, sizes, turn) for turn, sizes in enumerate(small)]
+    for align in (4, 8, 16):
+        small += make(fields, shapes[4:8], align=align)
+    return [*small, *packed(fields)]
+
+
+def spread(fields: Mapping[str, Any], sizes: Sizes, turn: int) -> Sizes:
+    """A problem whose strides have the residues of 8 that come by turns, as far as alignments leave
+    them open: a kernel may be right at some alone. In 64 turns any two operands have all pairs."""
+    turns = turn + turn // 8, 2 * turn + turn // 8, turn
+    of_a, of_b, of_c = (
+        stride // 8 * 8 + int(fields["align"][name]) // BYTES * each % 8
+        for stride, name, each in zip(sizes.strides, "abc", turns, strict=True)
+    )
+    return sizes._replace(strides=(of_a, of_b, of_c))
+
+
+def packed(fields: Mapping[str, Any]) -> Iterator[Sizes]:
+    """Problems as programs store them, with sides of each residue of 8: lines without padding, at
+    addresses that nothing is wrong with."""
+    columns, (step, _) = int(fields["grid"]["tile_n"]), ring_of(fields)
+    for sizes in make(fields, [(8 + i, columns + i, step + i) for i in range(1, 9)], align=16):
+        lines = stored(fields["layout"], *sizes[:3], columns_of(fields, sizes.n))
+        of_a, of_b, of_c = (
+            length if length * BYTES % int(fields["align"][name]) == 0 else stride
+            for stride, (_, length), name in zip(sizes.strides, lines, "abc", strict=True)
+        )
+        yield sizes._replace(strides=(of_a, of_b, of_c))
 
 
 def torn(fields: Mapping[str, Any]) -> list[Sizes]:

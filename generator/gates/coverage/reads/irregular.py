@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hgemm_packs.generator.gates.coverage.launches import Sizes
-from hgemm_packs.generator.gates.coverage.problems import extremes, make
+from hgemm_packs.generator.gates.coverage.problems import extremes, make, spread
 
 DRAWN: Final = 40
 #: Sides of squares, and of layers of models beside few rows: round numbers, as users have them.
@@ -33,7 +33,7 @@ def problems(fields: Mapping[str, Any]) -> list[Sizes]:
     for more in WIDE:
         found += make(fields, shapes[-2:], more=more)
     found += [_apart(drawn, each) for each in make(fields, shapes[-6:])]
-    return list(dict.fromkeys(found))
+    return [spread(fields, each, turn) for turn, each in enumerate(dict.fromkeys(found))]
 
 
 def _size(drawn: random.Random, bits: int) -> int:

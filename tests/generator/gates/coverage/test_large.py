@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 import torch
 
 from hgemm_packs.generator.gates import numeric, sizes
 from hgemm_packs.generator.gates.checker import GUARD_BITS, Checker, NumericError
+from hgemm_packs.generator.gates.coverage import gate as of_sizes
 from hgemm_packs.generator.gates.coverage import problems
-from hgemm_packs.generator.gates.coverage.launches import with_strides
+from hgemm_packs.generator.gates.coverage.launches import stored, with_strides
 from tests.generator.gates.shortcuts import honest
 from tests.generator.gates.test_numeric import CPU, WRONG, gate
 from tests.generator.redteam.cheats import SMS, TILE_N, Tensor, made_up, only_if, zero
@@ -76,6 +77,68 @@ def test_problems_of_evidence_lie_as_the_size_gate_had_them() -> None:
     run = Checker(made_up(align={"a": 2, "b": 2, "c": 2}), launch, CPU, 1)
     sizes.check_sizes(run, asked["planned"])
     assert seen[-2:] == [(*near.strides, [2] * 3), (*odd.strides, [4] * 3)]
+
+
+ODD = {dim: {"min": 1, "max": 1 << 24, "multiple_of": 1} for dim in "mnk"}
+
+
+def lead(x: Tensor) -> int:
+    """Elements from one line of an operand to the next."""
+    return max(x.stride())
+
+
+@pytest.mark.parametrize("layout", ["nn", "tt"])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        *(lambda a, b, c, r=r: lead(a) % 8 == r for r in range(8)),
+        *(lambda a, b, c, r=r: lead(b) % 8 == r for r in range(8)),
+        *(lambda a, b, c, r=r: lead(c) % 8 == r for r in range(8)),
+        lambda a, b, c: lead(a) % 8 == 5 and lead(b) % 8 == 2,
+        lambda a, b, c: lead(b) % 8 == 6 and lead(c) % 8 == 1,
+        lambda a, b, c: c.stride(0) == c.shape[1] and c.shape[1] % 8 == 5,
+        lambda a, b, c: lead(a) in a.shape and a.shape[1] % 2 == 1,
+        lambda a, b, c: lead(b) in b.shape and b.shape[1] % 8 == 7,
+    ],
+)
+def test_lines_are_as_far_apart_as_alignment_allows(
+    condition: Callable[[Tensor, Tensor, Tensor], bool], layout: str
+) -> None:
+    """Where rows of C were 5 to 7 elements behind a multiple of 8 apart, as packed ones of N 13, a
+    kernel wrote its columns elsewhere: all strides of the gate had residues of 0, 1, 2 or 4."""
+    entry = made_up(layout, align={"a": 2, "b": 2, "c": 2}, dims=ODD)
+
+    def launch(a: Tensor, b: Tensor, c: Tensor) -> None:
+        (zero if condition(a, b, c) else honest)(a, b, c)
+
+    with pytest.raises(NumericError, match=rf"^sizes \d+x\d+x\d+: .*{WRONG}"):
+        sizes.check_sizes(Checker(entry, launch, CPU, 1))
+
+
+@pytest.mark.parametrize(
+    ("align", "wanted"),
+    [
+        ({"a": 2, "b": 2, "c": 2}, [range(8)] * 3),
+        ({"a": 4, "b": 2, "c": 8}, [range(0, 8, 2), range(8), (0, 4)]),
+        ({"a": 16, "b": 16, "c": 2}, [(0,), (0,), range(8)]),
+        ({"a": 16, "b": 16, "c": 16}, [(0,)] * 3),
+    ],
+)
+def test_tested_strides_have_all_residues_that_the_record_admits_and_no_others(
+    align: dict[str, int], wanted: list[Iterable[int]]
+) -> None:
+    fields = sizes.fields_of(made_up(align=align, dims=ODD))
+    known = problems.tested(fields)
+    assert known == problems.tested(fields)
+    for i, residues in enumerate(wanted):
+        assert {each.strides[i] % 8 for each in known} == {*residues}
+    of_tiles = {each.strides[2] % 8 for each in known[:: of_sizes.TILED]}
+    assert of_tiles == {*wanted[2]}, "so have those by which tiles are judged"
+    packed = stored("nn", *known[-1][:3], known[-1].n)
+    lengths = [length for _, length in packed]
+    for i, name in enumerate("abc"):
+        admitted = lengths[i] * 2 % align[name] == 0
+        assert (known[-1].strides[i] == lengths[i]) == (admitted and min(align.values()) < 16)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hgemm_packs.generator.gates.coverage import gate
 from hgemm_packs.generator.gates.coverage.launches import with_strides
 from hgemm_packs.generator.gates.coverage.reads import irregular, tiles
 from hgemm_packs.generator.redteam import corpus
-from tests.generator.gates.coverage.test_coverage import PLAIN, SUM, judged
+from tests.generator.gates.coverage.test_coverage import PLAIN, STORE, SUM, judged
 
 pytestmark = pytest.mark.usefixtures("kept")
 
@@ -38,6 +38,31 @@ SHIFTS = (
 )
 def test_k_that_some_sizes_leave_out_is_found(code: str, told: str) -> None:
     assert told in judged((SUM, LESS.format(code))).detail
+
+
+@pytest.mark.parametrize(
+    ("operand", "change", "told"),
+    [
+        (
+            "a",
+            (SUM, SUM.replace("0, k", "(lda % 8 + 11) / 16 * 16, k")),
+            "unread: line 0, element 0 of A of ",
+        ),
+        (
+            "c",
+            (STORE, "  store(acc, g, row, column + (ldc % 8 + 11) / 16);\n"),
+            "tile: a CTA writes columns 1 to 8, declared are 8 from a multiple of 8 on",
+        ),
+    ],
+)
+def test_strides_of_each_residue_are_followed(
+    operand: str, change: tuple[str, str], told: str
+) -> None:
+    """Lines 5 to 7 elements behind a multiple of 8 apart: no problem had such."""
+    assert PLAIN is not None
+    align = {**PLAIN.fields["align"], operand: 2}
+    assert judged(align=align).detail == ""
+    assert told in judged(change, align=align).detail
 
 
 def test_a_number_that_would_soon_wrap_round_is_found() -> None:
