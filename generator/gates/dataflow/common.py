@@ -28,6 +28,7 @@ from hgemm_packs.generator.gates.dataflow.values import (
     WORD,
     Value,
     fits,
+    is_offset,
     words,
 )
 
@@ -43,6 +44,7 @@ RULES: Final = {
 LEAST_ALIGNED: Final = 16  # bytes: what no record promises more of
 MOST_ALIGNED: Final = 4096  # bytes: masks of more leave a part of an address
 MOST_COPIES: Final = 4
+MOST_MOVED: Final = 8  # of the last bits of an address, before a mask
 _MOVES: Final = frozenset(("neg", "and", "shl", "shr", "bfe"))
 _IN_32_BITS: Final = SUM | WIDE | WIDE_ADDEND | PART | WORD
 
@@ -74,15 +76,16 @@ def apply(flow: Flow, ins: Instruction, inputs: Sequence[Value]) -> None:
 
 def check_addresses(flow: Flow, ins: Instruction, inputs: Sequence[Value]) -> None:
     """Refuse an address that is taken for a number: where an operand or an array lies decides on
-    nothing. Numbers may be added to one."""
-    if exceptions.ALIGNS in flow.exceptions:
-        return
+    nothing. Numbers may be added to one. Families that declare it ask for its last bits, and how
+    far it is from where its operand begins."""
     of_address = [bool(value.bases & GLOBAL) for value in inputs]
     name = ins.opcode[0]
     # The launcher refuses what is less aligned than declared; the gates try the rest.
     aligned = name == "and" and any(0 < (x.const or 0) < LEAST_ALIGNED for x in inputs)
     if not aligned and sum(of_address) > _may_be_addresses(name, of_address):
-        flow.refuse(ins, "address: of A, B or C as a number")
+        allowed = (name == "sub" and is_offset(*inputs)) or _asks_last_bits(flow, ins)
+        if not (allowed and exceptions.ALIGNS in flow.exceptions):
+            flow.refuse(ins, "address: of A, B or C as a number")
     elif not (aligned and any(of_address)) and not exceptions.is_of_family(flow.fields):
         _check_arrays(flow, ins, inputs)
 
@@ -91,6 +94,22 @@ def _may_be_addresses(name: str, of_address: Sequence[bool]) -> int:
     """How many inputs of an instruction may be addresses, where these are."""
     allowed = {"add": 1, "sub": int(not any(of_address[1:])), "mad": int(not any(of_address[:2]))}
     return allowed.get(name, 0)
+
+
+def _asks_last_bits(flow: Flow, ins: Instruction, lost: int = 0, more: int = MOST_MOVED) -> bool:
+    """Whether masks leave the last four bits of an address alone, in all that is made of it by
+    shifts, of which `lost` is how many of its bits are gone."""
+    name, by = ins.opcode[0], [flow.value(operand).const for operand in ins.operands[1:]]
+    if name == "and":
+        kept = (mask for mask in by if mask is not None and mask >= 0)
+        return any(mask << max(lost, 0) >> max(-lost, 0) < LEAST_ALIGNED for mask in kept)
+    if name in ("shl", "shr") and by[1] is not None:
+        lost += by[1] if name == "shr" else -by[1]
+    elif name != "neg" and not (_is_integer(ins) and len(ins.opcode) == 3):
+        return False
+    readers = flow.used_by.get(ins.operands[0].name, ())
+    made = (flow.kernel.instructions[index] for index in readers)
+    return more > 0 and all(_asks_last_bits(flow, each, lost, more - 1) for each in made)
 
 
 def _check_arrays(flow: Flow, ins: Instruction, inputs: Sequence[Value]) -> None:

@@ -15,6 +15,7 @@ from hgemm_packs.generator.gates.dataflow.values import (
     NO_BASES,
     ZERO,
     Value,
+    is_offset,
 )
 
 Bound = int | None
@@ -47,7 +48,7 @@ def compute(opcode: Sequence[str], inputs: Sequence[Value]) -> Value:
             return special
     if name == "neg" and _is_start(inputs[0]):
         return Value(CLEAN, 0, None, None, zeros, inputs[0].bases, NEGATIVE)
-    if name not in ("add", "sub", "mad"):
+    if name not in ("add", "sub", "mad") or (name == "sub" and is_offset(*inputs)):
         bases = bases - GLOBAL
     based = [value for value in inputs if value.bases]
     if bases or padded:

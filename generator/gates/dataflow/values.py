@@ -112,6 +112,11 @@ def join(a: Value, b: Value) -> Value:
     )
 
 
+def is_offset(address: Value, start: Value) -> bool:
+    """Whether an address less another one is how far apart they lie in the same operand."""
+    return address.bases == start.bases and len(start.bases) == 1 and start.bases <= GLOBAL
+
+
 def fits(kinds: int, allowed: int) -> bool:
     """Whether a value is of the kinds `allowed` alone, or one of several kinds that its memory
     holds is."""
