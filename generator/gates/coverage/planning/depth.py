@@ -7,9 +7,9 @@ does: what does not takes another comparison.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hgemm_packs.generator.gates.coverage.launches import Sizes
 from hgemm_packs.generator.gates.coverage.problems import loops, make
@@ -70,9 +70,7 @@ class Depth:
         if all(at in each.gaps for each in found):
             return found
         had = next(iter(self.trial.seen[at].values())).sizes
-        shapes = [(had.m, had.n, had.k + each.k) for each in usual]
-        deeper = (next(make(fields, [shape], align=had.align)) for shape in shapes)
-        return self._run(tuple(each._replace(batches=had.batches) for each in deeper))
+        return self._run(tuple(_deeper(fields, had, each.k) for each in usual))
 
     def _run(self, problems: tuple[Sizes, ...]) -> tuple[Followed, Followed]:
         if problems not in self._runs:
@@ -92,6 +90,15 @@ class Depth:
         gaps = {at: float(each.least[0]) for at, each in known if each.order}
         written = {name: span for name, span in found.items() if span[0] <= span[1]}
         return Followed(problem.k, gaps, written)
+
+
+def _deeper(fields: Mapping[str, Any], had: Sizes, further: int) -> Sizes:
+    """A problem whose K goes further, and which is as aligned."""
+    made = next(make(fields, [(had.m, had.n, had.k + further)], align=had.align))
+    of_a, of_b, of_c = (
+        stride // 8 * 8 + each % 8 for stride, each in zip(made.strides, had.strides, strict=True)
+    )
+    return made._replace(strides=(of_a, of_b, of_c), batches=had.batches)
 
 
 def _read(ins: Instruction) -> Iterator[str]:
