@@ -25,8 +25,8 @@ _QUOTIENTS: Final = frozenset(("div", "rem"))
 #: Sums, products, and what chooses or hands on: all else works on bits.
 _WHOLE: Final = frozenset(
     (
-        *("add", "sub", "mul", "mad", "shl", "neg", "min", "max", "cvt", "cvta", "mov", "mova"),
-        *("mapa", "selp", "setp", "set", "slct", "ld", "st", "shfl", "elect", "fma", "ex2", "rcp"),
+        *("add", "sub", "mul", "mad", "shl", "neg", "min", "max", "cvt", "cvta", "mov", "mapa"),
+        *("selp", "setp", "set", "slct", "ld", "st", "shfl", "elect", "fma", "ex2", "rcp"),
     )
 )
 #: What bounds a place by a size adds nothing of that size.

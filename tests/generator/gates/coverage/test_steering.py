@@ -11,6 +11,8 @@ import pytest
 from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.gates.coverage import gate
 from hgemm_packs.generator.gates.coverage.program import arithmetic
+from hgemm_packs.generator.redteam import corpus
+from hgemm_packs.generator.run import evaluate
 from tests.generator.gates.coverage.test_coverage import STORE, SUM, judged
 
 pytestmark = pytest.mark.usefixtures("kept")
@@ -176,3 +178,23 @@ def test_a_conversion_ends_where_its_type_does(
     rule = arithmetic.RULES["cvt"](opcode)
     assert rule is not None
     assert rule(np.array([given], np.float32)).tolist() == [made]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("carry_of_inserted_bits", "carry: sizes and a thread both have a part in 'bfi.b32"),
+        ("shifted_by_a_lane", "carry: sizes and a thread both have a part in 'shr.u32 t, t, %r"),
+        ("all_three_large", "mixture: several sizes make a number in 'and.b32"),
+        ("remainder_of_two", "mixture: several sizes make a number in 'rem.u32"),
+        ("sum_of_three", "mixture: several sizes make a number in 'add.s32"),
+        ("deeper_than_the_grid", "ratio: two sizes are compared in 'setp.gt.s32"),
+        ("least_of_two", "meeting: what two sizes come to in 'min.s32"),
+        ("product_of_sizes", "power: a product that is zero for other sizes as well in 'mad.lo"),
+        ("columns_of_b_in_20_bits", "width: bits that no problem of the gate has are lost in 'shl"),
+        ("residual_in_32_bits", "width: bits that no problem of the gate has are lost in 'mul.lo"),
+    ],
+)
+def test_what_only_large_sizes_come_to_is_refused(name: str, words: str) -> None:
+    case = {each.name: each for each in corpus.load()}[name]
+    assert words in evaluate.build_gates(case.candidate)[0][-1].detail
