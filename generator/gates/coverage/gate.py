@@ -211,12 +211,10 @@ class _Case:
         if PLACES not in self.exceptions or not places:
             return False
         bits = widths.kept(ins)
-        if bits is not None and bits <= TURNS:
+        if bits is None or bits <= TURNS:
             return True
-        lays = bits is not None and bits >= LEAST_OF_A_PLACE
-        if seen and not lays and not self.fields.get("workspace_bytes"):
-            return False
-        return ins.opcode[0] != "and"
+        seen = seen and bits < LEAST_OF_A_PLACE and not self.fields.get("workspace_bytes")
+        return ins.opcode[0] != "and" and not seen
 
     def _cut(self) -> set[int]:
         """Instructions that keep few bits of a number that grows with K, or that sizes decide, as

@@ -57,14 +57,15 @@ class Mixtures:
     def _carries(self, ins: Instruction) -> bool:
         """Whether bits are taken of what a thread and sizes have parts in, or by one of the other.
         What a thread and one place come to is looked up, as an element's row; all threads of a CTA
-        go with its place."""
+        go with its place. How often a thread's loop turns says nothing of where it stores."""
         if not _takes_bits(ins) or ins.opcode[0] == "or" or self._puts_above(ins):
             return False
         found = self.origins.of_all(ins)
         of_thread = any(x in self._threaded for op in ins.operands[1:] for x in op.registers())
         is_cut = ins.opcode[0] == "and" and found == {TURN}  # as stages of a ring are
         is_place = len(found) == 1 and all(x.startswith("%cta") for x in found)
-        return bool(found) and of_thread and not is_cut and not is_place
+        reaches = any(name in self._addressed for name in results(ins))
+        return bool(found) and of_thread and reaches and not is_cut and not is_place
 
     def _puts_above(self, ins: Instruction) -> bool:
         """Whether an instruction puts a number above another that sizes do not decide."""
@@ -109,6 +110,25 @@ class Mixtures:
                     fresh = {*results(ins)} - found
                     found |= fresh
                     goes_on = goes_on or bool(fresh)
+        return found
+
+    @cached_property
+    def _addressed(self) -> set[str]:
+        """Registers that addresses are sums, multiples and parts of."""
+        due = [
+            name
+            for ins in self.flow.kernel.instructions
+            for operand in ins.operands
+            if operand.kind == "address"
+            for name in operand.registers()
+        ]
+        found = set(due)
+        while due:
+            for each in self.origins.made.get(due.pop(), ()):
+                if each.opcode[0] not in ("setp", "set"):
+                    fresh = {x for op in each.operands[1:] for x in op.registers()} - found
+                    found |= fresh
+                    due += fresh
         return found
 
     def _names_a_thread(self, operand: Operand) -> bool:

@@ -192,7 +192,6 @@ def test_a_conversion_ends_where_its_type_does(
         ("least_of_two", "meeting: what two sizes come to in 'min.s32"),
         ("product_of_sizes", "power: a product that is zero for other sizes as well in 'mad.lo"),
         ("columns_of_b_in_20_bits", "width: bits that no problem of the gate has are lost in 'shl"),
-        ("residual_in_32_bits", "width: bits that no problem of the gate has are lost in 'mul.lo"),
     ],
 )
 def test_what_only_large_sizes_come_to_is_refused(name: str, words: str) -> None:
