@@ -213,8 +213,8 @@ class _Case:
         bits = widths.kept(ins)
         if bits is None or bits <= TURNS:
             return True
-        seen = seen and bits < LEAST_OF_A_PLACE and not self.fields.get("workspace_bytes")
-        return ins.opcode[0] != "and" and not seen
+        lays = bits >= LEAST_OF_A_PLACE or self.fields.get("workspace_bytes") or not seen
+        return ins.opcode[0] != "and" and bool(lays)
 
     def _cut(self) -> set[int]:
         """Instructions that keep few bits of a number that grows with K, or that sizes decide, as

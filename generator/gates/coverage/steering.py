@@ -8,12 +8,12 @@ the gate have. A number that is shifted out of its register is zero but for a si
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from hgemm_packs.generator.gates.coverage.mixtures import WIDTHS, Mixtures
 from hgemm_packs.generator.gates.coverage.program.cycles import Cycles
-from hgemm_packs.generator.gates.coverage.program.origins import TURN, Origins
+from hgemm_packs.generator.gates.coverage.program.origins import TURN, Origins, are_parameters
 from hgemm_packs.generator.gates.coverage.program.outcomes import OTHER, ZERO
 from hgemm_packs.generator.gates.coverage.program.slices import Slice, results
 from hgemm_packs.generator.gates.coverage.proofs import Proofs
@@ -147,7 +147,7 @@ def _powers(flow: Flow, made: Made, origins: Origins, of_sizes: bool = False) ->
         a, b = ins.operands[1:3]
         if any(_is_tracked(flow, x) or not origins.of(x) for x in (a, b)):
             continue
-        if of_sizes and not _are_of_sizes(origins.of(a) | origins.of(b)):
+        if of_sizes and not are_parameters(origins.of(a) | origins.of(b)):
             continue
         flow.active = flow.threads.reach[ins.index]
         harmless = any(
@@ -191,15 +191,10 @@ def _polynomials(flow: Flow, made: Made, origins: Origins) -> Iterator[str]:
         yield _told(words, flow.kernel.instructions[at])
 
 
-def _are_of_sizes(names: Iterable[str]) -> bool:
-    """Whether what a number follows from are parameters alone."""
-    return not any(x == TURN or x.startswith("%") for x in names)
-
-
 def _of_sizes(origins: Origins, names: Sequence[str]) -> set[str]:
     """Parameters that registers follow from."""
     found = {x for name in names for x in origins.of(Operand("register", name))}
-    return {x for x in found if _are_of_sizes([x])}
+    return {x for x in found if are_parameters([x])}
 
 
 def _turns(flow: Flow, made: Made, cycles: Cycles, at: int) -> list[str]:

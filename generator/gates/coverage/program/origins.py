@@ -6,7 +6,7 @@ and so may be for all sizes that problems of the gate have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -38,9 +38,7 @@ class Origins:
     def of_sizes(self, ins: Instruction) -> bool:
         """Whether parameters decide two operands of an instruction, and no place or loop does."""
         found = [each for each in map(self.of, ins.operands[1:]) if each]
-        return len(found) > 1 and not any(
-            name == TURN or name.startswith(PLACES) for each in found for name in each
-        )
+        return len(found) > 1 and all(map(are_parameters, found))
 
     def of_all(self, ins: Instruction) -> frozenset[str]:
         """What any operand of an instruction follows from."""
@@ -100,6 +98,11 @@ class Origins:
             for operand in ins.operands[1:]
             for register in operand.registers()
         )
+
+
+def are_parameters(names: Iterable[str]) -> bool:
+    """Whether no place and no loop is among what a number follows from."""
+    return not any(name == TURN or name.startswith(PLACES) for name in names)
 
 
 def _named(ins: Instruction) -> set[str]:
